@@ -72,6 +72,7 @@ class Increase(SeriesFunction):
             return self.finish_states(states)
         return super().finish_with_neighbours(states, neighbours)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the growth of large floats may be infinite, or NaN
     def read(self, series: Series) -> pa.Array:
         growth = increases_of(series, self.is_counter)
         if series.window is not None:

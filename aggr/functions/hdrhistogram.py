@@ -363,9 +363,10 @@ class Hdr(Function):
     """Compute an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
     A quantile is the highest value in the bucket that contains the value at rank ``int(q·n + 0.5)``. Ranks are counted
-    from 1. Values in one bucket agree in their first ``digits`` significant digits. HdrHistogram for C and Python has
-    the same rule for ranks. The parameter ``method`` can select another rule. Mean, stdev and var are computed as in
-    HdrHistogram: for the population, from the middles of the buckets.
+    from 1. The quantile 0 is the lowest value in its bucket. Values in one bucket agree in their first ``digits``
+    significant digits. HdrHistogram for C and Python has the same rules. The parameter ``method`` can select another
+    rule for ranks. Mean, stdev and var are computed as in HdrHistogram: for the population, from the middles of the
+    buckets.
 
     Parameters
     ----------

@@ -14,11 +14,13 @@ import shutil
 from fractions import Fraction
 from itertools import combinations, pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import aggr
 from aggr import Groups
+from aggr.neighbours import Neighbours
 from aggr.tables.state_plan import plan_state_columns
 from tests.golden.prometheus_rates import FUNCTIONS, GOLDEN, series, told_by_promtool
 from tiltframe import TiltFrame, finish, rollup
@@ -246,3 +248,22 @@ def test_groups_without_points():
     empty = aggr.Rate().zero(2, pa.struct([("value", pa.int64()), ("time", pa.timestamp("ns"))]))
     for name in ("rate", "resets", "integral", "lttb", "points"):
         assert len(aggr.get(name)().finish(empty)) == 2
+
+
+READING_NEIGHBOURS = [name for name in aggr.names() if aggr.get(name).reads_neighbours]
+LIMITS = (1.7e308, -1.7e308, math.inf, -math.inf, math.nan, 5e-324, 0.0)
+
+
+@pytest.mark.parametrize("name", READING_NEIGHBOURS)
+def test_special_values_emit_no_warnings(name):
+    function = aggr.get(name)()
+    is_state = name == "duration_in"
+    limits = (True, False) if is_state else LIMITS
+    kind = pa.bool_() if is_state else pa.float64()
+    series_of_two = [[(0.999999, first), (1.000001, second)] for first in limits for second in limits]
+    assert len(function.finish(states_of(series_of_two, function, kind))) == len(series_of_two)
+    windows = [[point] for points in series_of_two for point in points]  # of one second
+    keys = Groups.of([key for key in range(len(series_of_two)) for _ in range(2)], len(series_of_two))
+    starts = np.tile([0, SECOND], len(series_of_two))
+    neighbours = Neighbours(keys, starts, starts + SECOND, 10 * SECOND)
+    assert len(function.finish(states_of(windows, function, kind), neighbours)) == len(windows)

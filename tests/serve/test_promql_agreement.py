@@ -184,3 +184,18 @@ def test_prometheus_computes_the_same_from_remote_read(both):
     print(dict(outcomes))
     assert outcomes["agree"] >= TRIALS // 3
     assert not differences, f"{len(differences)} of {TRIALS} expressions differ: " + "\n".join(differences[:20])
+
+
+def test_prometheus_writes_the_same_texts_of_numbers(both):
+    rng = random.Random(SEED)
+    random_numbers = (math.copysign(10.0 ** rng.uniform(-320, 308), rng.choice((-1, 1))) for _ in range(40))
+    limits = (0.0, -0.0, 1e-6, math.nextafter(1e-6, 0), 1e21, math.nextafter(1e21, 0), 5e-324, math.inf, math.nan)
+    for number in [*random_numbers, *limits]:
+        literal = repr(number).replace("inf", "Inf").replace("nan", "NaN")
+        for query in (literal, f"vector({literal})"):
+            for path, times in (("query", {"time": BEGIN}), ("query_range", {"start": BEGIN, "end": BEGIN, "step": 60})):
+                texts = []
+                for url in both:
+                    with urlopen(f"{url}/api/v1/{path}?" + urlencode({"query": query, **times}), timeout=60) as answer:
+                        texts.append(json.load(answer)["data"])
+                assert texts[0] == texts[1], (path, query)

@@ -49,12 +49,16 @@ def matrix(value: Floats | States | Vector, moments: Instants) -> str:
     return _series("matrix", value, moments)
 
 
-def number_texts(numbers: Floats) -> pa.Array:
-    """Return the texts of numbers as Prometheus writes them: with the fewest digits that identify the double, and
-    without an exponent.
+def number_texts(numbers: Floats, with_exponents: bool = False) -> pa.Array:
+    """Return the texts of numbers as Prometheus writes them: with the fewest digits that identify the double.
+
+    Prometheus writes scalars without an exponent. In vectors, matrices and histograms, it writes numbers below 1e-6 and
+    from 1e21 with an exponent (``with_exponents``).
 
     >>> number_texts(np.array([1.0, 0.1, 1e21, 1e-7, np.nan, -np.inf])).to_pylist()
     ['1', '0.1', '1000000000000000000000', '0.0000001', 'NaN', '-Inf']
+    >>> number_texts(np.array([1e20, 1e21, 1e-6, -1.5e-7]), with_exponents=True).to_pylist()
+    ['100000000000000000000', '1e+21', '0.000001', '-1.5e-07']
     """
     texts = pc.cast(pa.array(numbers), pa.string())
     rewritten = np.flatnonzero(~np.isfinite(numbers) | pc.match_substring(texts, "e").to_numpy(zero_copy_only=False))
@@ -62,8 +66,14 @@ def number_texts(numbers: Floats) -> pa.Array:
         return texts
     text_list: NDArray[Any] = texts.to_numpy(zero_copy_only=False)
     for i in rewritten:
-        text_list[i] = _SPECIAL.get(text_list[i]) or np.format_float_positional(numbers[i], trim="-")
+        text_list[i] = _SPECIAL.get(text_list[i]) or _number_text(numbers[i], with_exponents)
     return pa.array(text_list, pa.string())
+
+
+def _number_text(number: float, with_exponents: bool) -> str:
+    if with_exponents and not 1e-6 <= abs(number) < 1e21:
+        return np.format_float_scientific(number, trim="-", exp_digits=2)
+    return np.format_float_positional(number, trim="-")
 
 
 def _series(kind: str, value: States | Vector, moments: Instants) -> str:
@@ -77,7 +87,7 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
     else:
         cells = np.flatnonzero(value.present)
         word = "value"
-        texts = number_texts(value.values.flat[cells])
+        texts = number_texts(value.values.flat[cells], with_exponents=True)
     times = _time_texts(moments).take(pa.array(cells % len(moments)))
     points = _point_texts(times, texts, quoted=word == "value")
     begin, end = (f'"{word}":', "") if kind == "vector" else (f'"{word}s":[', "]")
@@ -95,12 +105,12 @@ def _histogram_texts(states: States) -> pa.Array:
     low = buckets.low
     high = buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
-    numbers = [number_texts(column) for column in (low, high, buckets.counts / states.divisor)]
+    numbers = [number_texts(column, with_exponents=True) for column in (low, high, buckets.counts / states.divisor)]
     fields = ["[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]']
     texts = _concatenate(*fields)
     texts_of_rows = _join_by_row(texts, buckets.rows, len(count))
-    counts = number_texts(count / states.divisor)
-    totals = number_texts(total / states.divisor)
+    counts = number_texts(count / states.divisor, with_exponents=True)
+    totals = number_texts(total / states.divisor, with_exponents=True)
     members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', texts_of_rows, "]}"]
     return _concatenate(*members)
 
