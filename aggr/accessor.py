@@ -27,7 +27,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import shown
+from aggr.arrow.normalize import with_nulls
 from aggr.function import Function
+from aggr.state_checks import checked
 
 Method = TypeVar("Method", bound=Callable[..., pa.Array])
 
@@ -131,3 +133,46 @@ def _accessor_method(function: type[Function], method: Any, result_type: pa.Data
         return AccessorMethod(name, result_type, parameter=None, is_optional=True)
     is_optional = parameters[0].default is not inspect.Parameter.empty
     return AccessorMethod(name, result_type, parameter=parameters[0].name, is_optional=is_optional)
+
+
+def call_declared_accessor(
+    function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]
+) -> pa.Array:
+    """Return the values of an accessor that a function declares.
+
+    Parameters
+    ----------
+    function : Function
+    method : AccessorMethod
+        One of `accessor_methods` of the function's class.
+    states : column of states, shape (n,)
+    arguments : tuple
+        The argument of the accessor, or an empty tuple.
+
+    Returns
+    -------
+    array of the declared type, shape (n,)
+        One value per state, null if the state is null.
+
+    Raises
+    ------
+    TypeError
+        If the number of arguments is wrong, or if the method does not return one value of the declared type per state.
+    """
+    required_count = 0 if method.is_optional else 1
+    allowed_count = 0 if method.parameter is None else 1
+    if not required_count <= len(arguments) <= allowed_count:
+        raise TypeError(
+            f"the accessor {method.name} takes these arguments after the states: {method.parameter or 'none'}; got "
+            f"{len(arguments)} arguments"
+        )
+    column = checked(function, states).states
+    valid_states = column.drop_null()
+    values = getattr(function, method.name)(valid_states, *arguments)
+    if not isinstance(values, pa.Array) or values.type != method.result_type or len(values) != len(valid_states):
+        returned = f"{len(values)} values of {values.type}" if isinstance(values, pa.Array) else shown(values)
+        raise TypeError(
+            f"the accessor {method.name!r} of {function.name} must return {len(valid_states)} values of "
+            f"{method.result_type}, one per state; it returned {returned}"
+        )
+    return with_nulls(values, column.is_valid())

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.accessor import AccessorMethod, accessor_methods
+from aggr.accessor import accessor_methods, call_declared_accessor
 from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
@@ -67,7 +67,7 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
     function = function_of(states)
     declared = accessor_methods(type(function))
     if accessor in declared:
-        return _call_declared_accessor(function, declared[accessor], states, arguments)
+        return call_declared_accessor(function, declared[accessor], states, arguments)
     if accessor not in accessors_of(type(function)):
         raise _missing_accessor_error(accessor, function)
     return ACCESSORS[accessor](states, *arguments)
@@ -87,36 +87,9 @@ def _replaceable(accessor: Accessor) -> Accessor:
         method = accessor_methods(type(function)).get(name)
         if method is None:
             return accessor(states, *arguments, **named)
-        return _call_declared_accessor(function, method, states, (*arguments, *named.values()))
+        return call_declared_accessor(function, method, states, (*arguments, *named.values()))
 
     return read
-
-
-def _call_declared_accessor(
-    function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]
-) -> pa.Array:
-    """Return the values of an accessor that ``function`` declares: one value per state, and null for a null state.
-
-    Raise ``TypeError`` for a wrong number of arguments, or if the method does not return one value of the declared type
-    per state.
-    """
-    required_count = 0 if method.is_optional else 1
-    allowed_count = 0 if method.parameter is None else 1
-    if not required_count <= len(arguments) <= allowed_count:
-        raise TypeError(
-            f"the accessor {method.name} takes these arguments after the states: {method.parameter or 'none'}; got "
-            f"{len(arguments)} arguments"
-        )
-    column = checked(function, states).states
-    valid_states = column.drop_null()
-    values = getattr(function, method.name)(valid_states, *arguments)
-    if not isinstance(values, pa.Array) or values.type != method.result_type or len(values) != len(valid_states):
-        returned = f"{len(values)} values of {values.type}" if isinstance(values, pa.Array) else shown(values)
-        raise TypeError(
-            f"the accessor {method.name!r} of {function.name} must return {len(valid_states)} values of "
-            f"{method.result_type}, one per state; it returned {returned}"
-        )
-    return with_nulls(values, column.is_valid())
 
 
 @_replaceable

@@ -5,8 +5,8 @@
 
 Equality means equality of bits. Every law is checked with edge cases (`aggr.testing.edge_cases`), with empty input,
 with nulls only, with one row, and with groups without rows. A broken law raises `LawBroken`, which names the law. The
-laws themselves are in `state_laws`, `memory_laws` and `declaration_laws`. The comparisons with exact results are in
-`oracles`.
+laws themselves are in `state_laws`, `result_laws`, `memory_laws` and `declaration_laws`. The comparisons with exact
+results are in `oracles`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from aggr.testing.oracles import Oracle, compare_with_exact, compare_with_oracle
 from aggr.testing.other_process import digests_of_other_process, is_importable
 from aggr.testing.parameter_laws import other_parameters
 from aggr.testing.parameter_values import check_parameters
+from aggr.testing.result_laws import accessors, edges
 from aggr.testing.state_laws import (
     any_order,
     any_tree,
@@ -73,7 +74,7 @@ LAWS: dict[str, Callable[[Case], None]] = {
     for law in (
         neighbours, repeats, slices, no_groups, tower, identity, any_order, any_tree, single_rows, null_is_identity,
         isolation, purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters,
-        state_parameters, other_parameters, copies, weights, subtraction,
+        state_parameters, other_parameters, copies, weights, subtraction, accessors, edges,
     )
 }  # fmt: skip
 _LAWS_OF_MANY_ROWS = (
@@ -163,7 +164,8 @@ def check(
     Guarantee
     ---------
     `check` compares bits. It can detect wrong results only with ``exact`` or an oracle. Without them, a function that
-    loses NaN, or rounds integers to doubles, passes.
+    loses NaN, or rounds integers to doubles, passes. An accessor with a parameter is called with values of the rows,
+    and with 0.5, 1 and "a"; arguments that it rejects are left out.
     """
     trial = _Trial(function, oracle, source=source, seed=seed, parameters=parameters)
     if kept_states is not None:

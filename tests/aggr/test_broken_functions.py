@@ -13,7 +13,7 @@ from aggr.extend import GREATEST, Function
 from aggr.testing.harness import check_laws
 from aggr.testing.kept_states import keep_states
 from aggr.testing.laws import LawBroken, check
-from tests.aggr import broken_functions, broken_parameters
+from tests.aggr import broken_accessors, broken_functions, broken_parameters
 from tests.aggr import broken_functions as broken
 
 LAW_BY_FUNCTION: dict[str, str] = {
@@ -96,10 +96,15 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "AssumesMicroseconds": "exact",
     "ClaimsToBeReadable": "is_always_readable",
     "UndeclaredLimit": "reading_parameters",
+    "ShareOfStates": "accessors",
+    "WritingAccessor": "accessors",
+    "AccessorOfOtherType": "accessors",
+    "EdgesOfOtherKeys": "edges",
+    "EdgesInOrder": "edges",
 }
 # the function raises an error itself, or `check` raises ValueError, because it cannot test something
 WITHOUT_LAW = ["DropsEmpty", "RejectsDecimals", "ExactOfNothing"]
-MODULES = [broken_functions, broken_parameters]
+MODULES = [broken_functions, broken_parameters, broken_accessors]
 FUNCTIONS = {
     name: kind
     for module in MODULES
@@ -116,6 +121,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "UndeclaredTuple": {"edges": [(5.0, 20.0)]},
     "UndeclaredWords": {"words": [("x", "00")]},
     "UnknownEdge": {"edge": ["upper"]},
+    "EdgesOfOtherKeys": {"method": ["linear"]},
+    "EdgesInOrder": {"extrapolate": ["1m"]},
 }
 CASES = [
     pytest.param(name, law, marks=[pytest.mark.long] if name in SLOW else [])
