@@ -79,7 +79,7 @@ def event_times(
             return _text_times(times, name, timezone, clock)
         elif pa.types.is_integer(dtype):
             refuse_other_units(times, name)
-            return _int64(pc.multiply_checked(times.cast(pa.int64()), 1000))
+            return _scaled(times, 1000)
         elif pa.types.is_timestamp(dtype):
             micros = _floor(times, dtype.unit)
             return (
@@ -88,7 +88,7 @@ def event_times(
                 else checked_local_times_to_utc(micros, times, name, timezone=timezone, clock=clock)
             )
         elif pa.types.is_date(dtype):
-            days = _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
+            days = _scaled(times.cast(pa.int32()), _DAY)
             return local_times_to_utc(days, timezone)
         elif not pa.types.is_null(dtype):
             raise TypeError(
@@ -156,9 +156,22 @@ def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
     if unit == "us":
         return _int64(times)
     if unit != "ns":
-        return _int64(pc.multiply_checked(times.cast(pa.int64()), _MICROS_PER_UNIT[unit]))
+        return _scaled(times, _MICROS_PER_UNIT[unit])
     floor: NDArray[np.int64] = np.floor_divide(_int64(times), 1000)
     return floor
+
+
+def _scaled(times: pa.Array, micros_per_unit: int) -> NDArray[np.int64]:
+    """Convert times in another unit to microseconds. Raise ``ValueError`` if one of them is too large for 64 bits."""
+    numbers = times.cast(pa.int64())
+    try:
+        return _int64(pc.multiply_checked(numbers, micros_per_unit))
+    except pa.ArrowInvalid:
+        largest = max(numbers.to_pylist(), key=abs)
+        raise ValueError(
+            f"event times must lie in the years 2 to 9998; got the number {largest:,} in a column of {times.type}; "
+            "leave out such rows, or check the unit of the times"
+        ) from None
 
 
 def _int64(times: pa.Array) -> NDArray[np.int64]:
