@@ -52,8 +52,8 @@ demo: ## Roll up a year of real flights with Spark, or with Sail if Java is not 
 test: java $(VENV)/spark.jsa ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
 	@$(PYTEST) -m "not long" --few $(FEW)
 
-test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: killed processes, several engines, pages, random trials (as CI does)
-	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(RETRY_FAILED); }
+test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: killed processes, several engines, pages, random trials (SHARE=1/3 for a third of the long tests, as in CI)
+	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) $(SHARE:%=--share %) --durations=25 || { [ $$? -eq 1 ] && $(RETRY_FAILED); }
 
 test-core: $(READY) ## Copy the core without its extensions, and run its fast tests in the copy
 	@$(BIN)/python -m tests.core.export

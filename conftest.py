@@ -1,14 +1,17 @@
-"""Settings and fixtures of all tests: environment variables, marks, the option ``--few``, and failures in place of
-skips with CI=true.
+"""Settings and fixtures of all tests: environment variables, marks, the options ``--few`` and ``--share``, and failures
+in place of skips with CI=true.
 """
 
 import gc
 import os
+import re
 import sys
 import tomllib
+from argparse import ArgumentTypeError
 from collections import defaultdict
 from importlib.metadata import distributions
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -72,14 +75,33 @@ refresh_entry_points()
 
 
 def pytest_addoption(parser):
-    """Add the option ``--few N``, with which each test runs with at most N of its parameters."""
+    """Add the option ``--few N``, with which each test runs with at most N of its parameters, and the option ``--share
+    K/N``, with which only the long tests in the K-th of N parts of the files run.
+    """
     parser.addoption("--few", type=int, metavar="N", help="run a test with at most N of its parameters, far apart")
+    parser.addoption("--share", type=share, metavar="K/N", help="run only one of N parts of the long tests, by file")
+
+
+def share(text):
+    """Return the numbers K and N of the option ``--share``. Raise ``ArgumentTypeError`` unless K is from 1 to N."""
+    match = re.fullmatch("([1-9][0-9]*)/([1-9][0-9]*)", text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ArgumentTypeError(f"the share is K/N, such as 1/2, with K from 1 to N; got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def is_in_share(item, part, parts):
+    """Return whether a test is in a share of the long tests. Tests of a file are in the same share, because they may
+    have fixtures in common. Tests that are not long are in each share.
+    """
+    path = item.path.relative_to(ROOT).as_posix()
+    return item.get_closest_marker("long") is None or (crc32(path.encode()) >> 16) % parts == part - 1
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     """Mark tests with the fixture ``spark`` as ``spark``, and pages in `LONG_PAGES` as ``long``. With ``--few N``,
-    deselect all but N parameters of each test.
+    deselect all but N parameters of each test. With ``--share K/N``, deselect long tests outside of this share.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -87,13 +109,20 @@ def pytest_collection_modifyitems(config, items):
         if item.path.name in LONG_PAGES:
             item.add_marker(pytest.mark.long)
     yield  # here, pytest deselects tests by -m
+    if numbers := config.getoption("--share"):
+        deselect(config, items, [item for item in items if is_in_share(item, *numbers)])
     if limit := config.getoption("--few"):
         by_function = defaultdict(list)
         for item in items:
             by_function[item.nodeid.split("[")[0]].append(item)
-        chosen = {item for same in by_function.values() for item in same[:: -(-len(same) // limit)]}
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+        deselect(config, items, [item for same in by_function.values() for item in same[:: -(-len(same) // limit)]])
+
+
+def deselect(config, items, selected):
+    """Deselect all items that are not in the list ``selected``."""
+    chosen = set(selected)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
 
 
 @pytest.fixture(scope="session", autouse=True)
