@@ -677,6 +677,7 @@ def test_there_are_the_laws_of_the_design():
         "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
         "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters",
         "state_parameters", "weights", "subtraction", "repeats", "slices", "copies", "other_parameters",
+        "accessors", "edges",
     }  # fmt: skip
 
 
