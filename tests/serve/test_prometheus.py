@@ -263,7 +263,7 @@ def test_numbers_beyond_doubles_and_special_ones():
         assert texts("max_over_time(max[1m])") == texts("max")
         assert texts("histogram_quantile(-1, q)") == dict.fromkeys("ac", "-Inf")  # NaN alone has no quantiles
         assert texts("sum / 0") == {"a": "+Inf", "b": "-Inf", "c": "NaN"}
-        assert texts("sum * 1e30")["b"] == "-5000000000000000000000000000000"
+        assert texts("sum * 1e30")["b"] == "-5e+30"  # as in Prometheus
         assert texts("max(max)") == {None: "NaN"}  # a merge of states, in which NaN is the greatest
         assert texts("max(max * 1)") == {None: "+Inf"}  # of values, as Prometheus has it
         assert texts("topk(1, max)") == {"a": "+Inf"}
