@@ -22,7 +22,8 @@ from aggr.testing.harness import LawBroken, require
 _ARGUMENTS = (0.5, 1, "a")
 # the number of windows between the first and the last event time of a case
 _WINDOWS = 4
-# Event times must be below this number of microseconds, so that the ends of windows are 64-bit integers.
+# Only event times that are nearer to 1970 than this number of microseconds are used, so that the ends of windows are
+# 64-bit integers.
 _LATEST_TIME = 1 << 60
 
 
@@ -44,6 +45,7 @@ def _arguments_of(method: AccessorMethod, values: pa.Array) -> Iterator[tuple[An
 def _check_accessor(case: Case, method: AccessorMethod, arguments: tuple[Any, ...]) -> None:
     states = case.states
     before = digest(states)
+    # Called directly first, because `call_declared_accessor` also raises TypeError for values of another type.
     try:
         getattr(case.function, method.name)(states, *arguments)
     except (TypeError, ValueError, ArithmeticError, NotImplementedError):
@@ -63,13 +65,13 @@ def _check_accessor(case: Case, method: AccessorMethod, arguments: tuple[Any, ..
 
 def edges(case: Case) -> None:
     """With neighbours, the result of a window depends only on the windows of the same key, in any order of states."""
-    if not case.function.reads_neighbours:
+    if not case.function.reads_neighbours or EVENT_TIME not in case.function.inputs:
         return
     rows = case.function.grouped(case.values, case.groups)
     times = rows.array.field(EVENT_TIME).cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     has_time = rows.array.is_valid().to_numpy(zero_copy_only=False) & times.is_valid().to_numpy(zero_copy_only=False)
     times = times.fill_null(0).to_numpy()
-    used = np.flatnonzero(has_time & (np.abs(times // 2) < _LATEST_TIME // 2))
+    used = np.flatnonzero(has_time & (times > -_LATEST_TIME) & (times < _LATEST_TIME))
     if not len(used):
         return
     times = times[used]
